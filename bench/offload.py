@@ -7,11 +7,12 @@ passes MODEL DRAFT    in a quarter of the memory that the weights take, in turn:
                       reads of the same file, and tokens a second with the draft beside what its tokens a pass allow
 endurance MODEL       a server to which requests trickle: memory, threads and open files every ten seconds, in a file
 
-Each prints a table in Markdown. Processes of the group's version 1 or 2 are confined if the user may (root). The disk's
-rate changes within minutes: only ratios of one round are worth something. Needs `target/release/foretoken`.
+Each prints a table in Markdown. Needs `target/release/foretoken`, and root, which alone may make control groups (of
+version 1 or 2). The disk's rate changes within minutes: only ratios of one round are worth something.
 """
 
 import argparse
+import http.client
 import json
 import mmap
 import os
@@ -134,14 +135,15 @@ def speed(answer):
 
 
 def passes(arguments):
-    folder = Path(os.environ.setdefault("XDG_CACHE_HOME", "/tmp/offload-cache")) / "foretoken/layers"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "/tmp/offload-cache"))
     inspected = subprocess.run([PROGRAM, "inspect", arguments.model, "--json"], capture_output=True, check=True)
     all_bytes, rows = json.loads(inspected.stdout)["memory"]["weights_bytes"], []
     for weights, part in [("bf16", 1.0), ("q8_0", 34 / 64)]:
         limit = all_bytes * part / 4
         room = limit - arguments.rest * 1e6
+        os.environ["XDG_CACHE_HOME"] = str(cache / weights)  # so that its folder has one file of layers
         generate(arguments, weights, room, draft=arguments.draft, tokens=2)  # packs the layers, measures costs
-        packed = max(folder.iterdir(), key=lambda path: path.stat().st_atime)
+        packed, = (cache / weights / "foretoken/layers").iterdir()
         group = Group(limit)
         (short, few), (long, many) = [generate(arguments, weights, room, group, tokens=tokens) for tokens in (2, 12)]
         each = (many - few) / (long["passes"][-1] - short["passes"][-1])
@@ -183,13 +185,29 @@ def endurance(arguments):
     line += ["-md", arguments.draft] if arguments.draft else []
     said = open(f"{arguments.out}.log", "w")
     server = subprocess.Popen(line, stderr=said, stdout=said, preexec_fn=group.join)
+    try:
+        samples = sample(arguments, server, port, group)
+        is_alive = server.poll() is None
+    finally:
+        server.terminate()
+        server.wait()
+        group.remove()
+    if not is_alive or not samples:
+        raise SystemExit(f"the server ended by itself, or never answered: {Path(said.name).read_text()}")
+    head = ["", "seconds", "RSS MB", "group MB", "threads", "open files", "answers", "failures"]
+    tenth = len(samples) // 10
+    table(head, [["after a tenth", *samples[tenth]], ["last", *samples[-1]], ["most", *map(max, zip(*samples))]])
+
+
+def sample(arguments, server, port, group):
+    """Asks again and again; what the server takes every ten seconds, which is also written to the file."""
     process, samples = Path(f"/proc/{server.pid}"), []
     started, answered, failed, sampled = time.monotonic(), 0, 0, 0.0
     out = open(arguments.out, "w")
     while (now := time.monotonic() - started) < arguments.seconds and server.poll() is None:
         try:
             answered += ask(port)
-        except OSError:
+        except (OSError, http.client.HTTPException):
             failed += answered > 0  # before the first answer it loads
         if answered and now >= sampled:
             status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
@@ -199,15 +217,7 @@ def endurance(arguments):
             print(*(f"{number:.1f}" for number in samples[-1]), file=out, flush=True)
             sampled = now + 10
         time.sleep(arguments.pause)
-    is_alive = server.poll() is None
-    server.terminate()
-    server.wait()
-    group.remove()
-    if not is_alive:
-        raise SystemExit(f"the server ended by itself: {Path(said.name).read_text()}")
-    head = ["", "seconds", "RSS MB", "group MB", "threads", "open files", "answers", "failures"]
-    tenth = len(samples) // 10
-    table(head, [["after a tenth", *samples[tenth]], ["last", *samples[-1]], ["most", *map(max, zip(*samples))]])
+    return samples
 
 
 def main():

@@ -46,7 +46,7 @@ pub struct BackendOptions {
     /// Seconds after which a process of --backend mpi that does not answer ends all
     #[cfg(feature = "mpi")]
     #[arg(long, value_name = "SECONDS", default_value = "30", global = true, hide_short_help = true,
-        value_parser = values::positive, allow_negative_numbers = true)]
+        value_parser = values::seconds, allow_negative_numbers = true)]
     rank_timeout: f32,
 }
 
@@ -81,12 +81,13 @@ fn on_ranks(
     let role = join(Box::new(std::sync::Arc::clone(&mpi)), limit, &Greeting::new(settings));
     if let Ok(Role::Follower(_)) = &role {
         // mpirun sends signals to all ranks. Rank 0 may let requests finish, for which it needs the others.
-        interrupts::leave_the_first_to_another_process();
+        interrupts::ignore_the_first_signal();
     }
     let result = match role {
         Err(refused) => Err(refused.message.map_or(Failure::Closed, Failure::Other)),
         Ok(role) => match role.leader() {
-            Err(message) => Err(Failure::Other(message)),
+            // A rank that cannot follow does not wait for the end of the job: the others wait for its answer.
+            Err(message) => mpi.abort(&message),
             Ok(None) => Ok(()),
             Ok(Some(leader)) => {
                 foretoken::choose_backend(Box::new(leader.clone()));

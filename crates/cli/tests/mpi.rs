@@ -360,11 +360,13 @@ fn a_server_on_ranks_lets_its_requests_finish() {
     let home = tempfile::tempdir().expect("a folder can be made");
     let serving = Serving::start(job(home.path(), 2, &SERVE));
     let ranks = [1, 0].map(|rank| rank_of(serving.child.id(), rank).expect("it is a child of mpirun"));
-    let mut client = serving.ask(r#"{"prompt": "once", "max_tokens": 200, "ignore_eos": true, "stream": true}"#);
+    let mut client = serving.ask(r#"{"prompt": "once", "max_tokens": 1500, "ignore_eos": true, "stream": true}"#);
     let mut begin = [0; 64];
     client.read_exact(&mut begin).expect("it begins to answer");
     ranks.into_iter().for_each(|rank| signal(rank, "-TERM"));
+    let since = Instant::now();
     let answer = rest(client);
+    assert!(since.elapsed() > Duration::from_millis(20), "the answer was complete before the signals");
     assert!(answer.trim_end().ends_with("data: [DONE]") && answer.contains(r#""length""#), "{answer}");
     let (code, errors) = serving.end();
     assert_eq!(code, Some(0), "{errors}");

@@ -1,7 +1,8 @@
 //! Signals: the first Ctrl-C during generation stops the generation; at any other time Ctrl-C, like any other signal
 //! that ends a program, removes temporary files and ends the program.
 //!
-//! Signals are handled on a thread of their own, from the first call of [`Interrupts::listen`]. Exit codes are the
+//! Signals are handled on a thread of their own, from the first call of [`Interrupts::listen`] or
+//! [`ignore_the_first_signal`]. Exit codes are the
 //! shell's: 128 plus the signal's number. The server handles signals itself, since it lets its requests finish.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -97,7 +98,7 @@ fn listen_on_a_thread<F: Future<Output = ()>>(
 
 /// Has the first signal do nothing, and a second one end the program: for a process that another one ends in time, and
 /// which is sent the same signals. If the system refuses to start a thread, the first one ends the program as usual.
-pub fn leave_the_first_to_another_process() {
+pub fn ignore_the_first_signal() {
     let _ = listen_on_a_thread(|mut signals| async move {
         signals.next().await;
         let code = signals.next().await;

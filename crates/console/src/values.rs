@@ -24,6 +24,11 @@ pub fn positive(word: &str) -> Result<f32, String> {
     number(word, "a number above 0", |x: f32| x > 0.0 && x.is_finite())
 }
 
+/// Seconds of a time limit: above 0, at most a week.
+pub fn seconds(word: &str) -> Result<f32, String> {
+    number(word, "a number of seconds above 0, at most a week (604800)", |x: f32| x > 0.0 && x <= 604_800.0)
+}
+
 /// A number from 0 to 1.
 pub fn fraction(word: &str) -> Result<f32, String> {
     number(word, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))

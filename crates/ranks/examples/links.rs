@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p foretoken-ranks --example links -- [MODEL [RANKS [PASSES]]]`; the model is the demo by
 //! default. Every rank computes with one thread, so a machine with fewer cores than ranks divides the arithmetic by its
-//! cores: the time without links is measured, and the model has to predict what links add to it. Ranks wait awake, so
+//! cores: the time without links is measured, and the model has to predict what links add to it. Waits end awake, so
 //! whatever else runs on the machine makes medians longer; the least times are those of a quiet moment, and both are
 //! compared with the same times without links. `tests/links` measures processes over links of the system's.
 

@@ -3,18 +3,17 @@
 //! A command is a call of an executor or of a backend with everything that decides its result. Messages are small
 //! beside the exchanges of the pass that they begin, and a message that can be read is worth more than its bytes.
 
+use foretoken_model::checkpoint::Sample;
 use foretoken_model::{
     Batch, CacheEdit, CacheRows, CacheType, HiddenInput, Options, PageId, PageTable, Source, Span, Token, WeightType,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::identity::Identity;
-
 /// What a rank is told to do. Models and executors are numbered by rank 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
     /// Open a model's files, compare them and answer. Nothing is loaded yet.
-    Open { model: u64, name: String, identity: Identity },
+    Open { model: u64, name: String, sample: Sample },
     /// Load this rank's part of an open model, make an executor of it and answer.
     Load { model: u64, executor: u64, options: OptionsMessage },
     /// Make a further executor over a loaded model and answer.

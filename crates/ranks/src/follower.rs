@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foretoken::models::Opened;
+use foretoken_model::checkpoint::Sample;
 use foretoken_model::{Batch, CacheEdit, CacheRows, Executor, ExecutorError, Loaded, Packed, PageTable, Source, Span};
 
 use crate::command::{Answer, Call, Command, OptionsMessage, SourceMessage, page_table, page_tables};
 use crate::group::Group;
-use crate::identity::Identity;
 
 /// Follows rank 0 until it ends the job.
 ///
@@ -45,8 +45,8 @@ impl Follower {
     /// Does what it is told. Returns whether the job goes on.
     fn obey(&mut self, command: Command) -> Result<bool, ExecutorError> {
         match command {
-            Command::Open { model, name, identity } => {
-                let opened = open(&name, &identity).map(|opened| {
+            Command::Open { model, name, sample } => {
+                let opened = open(&name, &sample).map(|opened| {
                     self.models.insert(model, Model::Open(Box::new(opened)));
                 });
                 self.answer(opened)?;
@@ -146,9 +146,9 @@ impl Follower {
 }
 
 /// Opens a model whose files must be those of rank 0.
-fn open(name: &str, expected: &Identity) -> Result<Opened, String> {
+fn open(name: &str, expected: &Sample) -> Result<Opened, String> {
     let opened = Opened::named(name).map_err(|error| error.to_string())?;
-    match Identity::of(&opened.checkpoint).difference(expected) {
+    match opened.checkpoint.sample().difference(expected) {
         Some(part) => Err(format!("{name}: {part}: expected those of rank 0, found others")),
         None => Ok(opened),
     }

@@ -1,8 +1,8 @@
 //! The ranks of a job as one of them sees them: who is told what, who has answered, and what was sent.
 //!
 //! One call at a time goes through a group ([`Group::turn`]), from whichever thread: models of a server share it, and
-//! so MPI is never called by two threads at once. A rank that has not answered is reported once; from then on every
-//! call fails.
+//! so MPI is never called by two threads at once. A rank that has not answered is reported once; from then on, and after
+//! the end of the job, every call fails.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ pub struct Group {
     turn: Mutex<()>,
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// Why the job has failed.
-    failure: Mutex<Option<Silent>>,
+    /// Why nothing can be called any more.
+    failure: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for Group {
@@ -75,12 +75,18 @@ impl Group {
 
     /// Runs a call unless an earlier one has failed.
     fn call<T>(&self, call: impl FnOnce() -> Result<T, Silent>) -> Result<T, ExecutorError> {
-        let failed = |silent: &Silent| ExecutorError::Failed { message: silent.to_string() };
+        let failed = |message: &String| ExecutorError::Failed { message: message.clone() };
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(silent) = &*failure {
-            return Err(failed(silent));
+        if let Some(message) = &*failure {
+            return Err(failed(message));
         }
-        call().map_err(|silent| failed(failure.insert(silent)))
+        call().map_err(|silent| failed(failure.insert(silent.to_string())))
+    }
+
+    /// Lets all further calls fail: the other ranks have ended.
+    pub(crate) fn end(&self) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| "ranks: expected to be used before the end of the job".to_string());
     }
 
     /// Sends bytes to one rank.

@@ -2,7 +2,7 @@
 //!
 //! The program must be of the same version and have the same arithmetic, the system the same sine and cosine (of which
 //! rotary embeddings are made), and the command line and all defaults must be the same words, since rank 0 decides for
-//! all what is run and how. Files are compared when they are opened (`identity.rs`).
+//! all what is run and how. Files are compared when they are opened (`follower.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,8 +92,10 @@ pub fn join(communicator: Box<dyn Communicator>, limit: Duration, greeting: &Gre
     let bytes = serde_json::to_vec(greeting).expect("a greeting is JSON");
     if communicator.rank() > 0 {
         let refused = Refused { message: None };
-        communicator.send(0, &bytes, limit).map_err(|_| refused.clone())?;
-        let is_welcome = communicator.receive(0, Some(limit)).map_err(|_| refused.clone())? == WELCOME;
+        // Rank 0 may wait for each of the others in turn, and is the one to give up.
+        let limit_of_all = limit.saturating_mul(communicator.size() as u32) + Duration::from_secs(1);
+        communicator.send(0, &bytes, limit_of_all).map_err(|_| refused.clone())?;
+        let is_welcome = communicator.receive(0, Some(limit_of_all)).map_err(|_| refused.clone())? == WELCOME;
         return if is_welcome { Ok(Role::Follower(Group::new(communicator, limit))) } else { Err(refused) };
     }
     let others = 1..communicator.size();

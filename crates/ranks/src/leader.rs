@@ -12,7 +12,6 @@ use foretoken_model::{
 
 use crate::command::{Call, Command};
 use crate::group::Group;
-use crate::identity::Identity;
 
 /// Rank 0 of a job. Clones are the same rank.
 #[derive(Clone, Debug)]
@@ -32,13 +31,15 @@ impl Leader {
         &self.group
     }
 
-    /// Ends the other ranks. No executor may be used after it.
+    /// Ends the other ranks. Executors fail after it.
     ///
     /// # Errors
     /// A rank does not answer.
     pub fn stop(&self) -> Result<(), ExecutorError> {
         let _turn = self.group.turn();
-        self.group.tell(&Command::Stop)
+        let told = self.group.tell(&Command::Stop);
+        self.group.end();
+        told
     }
 
     /// The next numbers of models and executors.
@@ -54,8 +55,8 @@ impl Leader {
     /// Has all ranks open a model, and compare their files with these.
     fn open(&self, name: &str, model: u64) -> Result<(), ModelError> {
         let opened = Opened::named(name).map_err(|error| of_model(name, error.to_string()))?;
-        let (name, identity) = (name.to_string(), Identity::of(&opened.checkpoint));
-        let told = self.group.tell(&Command::Open { model, name: name.clone(), identity });
+        let (name, sample) = (name.to_string(), opened.checkpoint.sample());
+        let told = self.group.tell(&Command::Open { model, name: name.clone(), sample });
         told.and_then(|()| self.group.answers()).map_err(|error| of_ranks(&name, error))
     }
 }

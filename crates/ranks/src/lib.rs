@@ -8,8 +8,8 @@
 //!
 //! Ranks are joined by a [`Communicator`]: the crate `mpi` over Open MPI (feature `mpi`), or threads of one process
 //! ([`in_process`]), which tests use; [`Slow`] makes either as slow as a given link. [`join`] refuses ranks whose
-//! program or command line differs before anything is loaded, and [`Identity`] models whose files differ. A rank that
-//! does not answer within the limit ends the job.
+//! program or command line differs before anything is loaded, and models whose files differ when they are opened. A
+//! rank that does not answer within the limit ends the job.
 //!
 //! Left out: draft models and heads on several ranks (draft models run on rank 0 alone; a draft head needs its target's
 //! embedding in one process and is refused), and ranks that come and go.
@@ -20,7 +20,6 @@ mod command;
 mod communicator;
 mod follower;
 mod group;
-mod identity;
 pub mod in_process;
 mod join;
 mod leader;
@@ -34,7 +33,6 @@ mod slow;
 pub use communicator::{Communicator, Silent};
 pub use follower::follow;
 pub use group::Group;
-pub use identity::Identity;
 pub use join::{Greeting, Refused, Role, join};
 pub use leader::Leader;
 #[cfg(feature = "mpi")]

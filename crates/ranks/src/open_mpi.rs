@@ -12,7 +12,7 @@ use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::request::{Request, Scope, scope};
 use mpi::topology::{Communicator as _, SimpleCommunicator};
-use mpi::traits::{Destination, Source};
+use mpi::traits::{Destination, Equivalence, Source};
 
 use crate::communicator::{Communicator, Silent, parts};
 use crate::patience::Patience;
@@ -20,6 +20,9 @@ use crate::patience::Patience;
 /// Tags of the two kinds of messages.
 const MESSAGE: i32 = 1;
 const PART: i32 = 2;
+
+/// How long a message may take to arrive after its beginning, on a rank that waits for the next one without a limit.
+const BEGUN_LIMIT: Duration = Duration::from_secs(600);
 
 /// This process as a rank of the job that `mpirun` started.
 pub struct OpenMpi {
@@ -61,14 +64,14 @@ impl OpenMpi {
         drop(self.universe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    fn silent(&self, ranks: Vec<usize>, limit: Duration) -> Silent {
-        Silent { ranks, size: self.size, limit }
+    /// Ends the job on all ranks, after one line on standard error.
+    pub fn abort(&self, message: &str) -> ! {
+        (self.report)(message);
+        SimpleCommunicator::world().abort(1)
     }
 
-    /// Ends the job on all ranks, after one line on standard error.
-    fn abort(&self, silent: &Silent) -> ! {
-        (self.report)(&silent.to_string());
-        SimpleCommunicator::world().abort(1)
+    fn abort_without(&self, ranks: Vec<usize>, limit: Duration) -> ! {
+        self.abort(&Silent { ranks, size: self.size, limit }.to_string())
     }
 
     /// Waits until all of these requests, each with its rank, are complete. Aborts the job after the limit.
@@ -87,7 +90,7 @@ impl OpenMpi {
                 let mut ranks: Vec<usize> = open.iter().flatten().map(|(rank, _)| *rank).collect();
                 ranks.sort_unstable();
                 ranks.dedup();
-                self.abort(&self.silent(ranks, limit));
+                self.abort_without(ranks, limit);
             }
         }
     }
@@ -116,11 +119,17 @@ impl Communicator for OpenMpi {
         let process = world.process_at_rank(from as i32);
         let mut patience = Patience::new();
         loop {
-            if process.immediate_probe_with_tag(MESSAGE).is_some() {
-                return Ok(process.receive_vec_with_tag(MESSAGE).0);
+            if let Some(status) = process.immediate_probe_with_tag(MESSAGE) {
+                let mut message = vec![0; status.count(u8::equivalent_datatype()) as usize];
+                scope(|scope| {
+                    let request = process.immediate_receive_into_with_tag(scope, &mut message[..], MESSAGE);
+                    // What has begun to arrive has a limit, also where the next message has none.
+                    self.complete(vec![Some((from, request))], limit.unwrap_or(BEGUN_LIMIT));
+                });
+                return Ok(message);
             }
             if patience.is_over(limit) {
-                self.abort(&self.silent(vec![from], limit.unwrap_or_default()));
+                self.abort_without(vec![from], limit.unwrap_or_default());
             }
         }
     }

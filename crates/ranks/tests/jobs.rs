@@ -11,7 +11,7 @@ use foretoken::settings::Budget;
 use foretoken::{Answer, CacheType, Error, Executor, Generator, ModelError, Prompt, Settings};
 use foretoken_model::{Backend, Batch, ExecutorError, PageId, PageTable, Sent, Span};
 use foretoken_ranks::in_process::connect;
-use foretoken_ranks::{Communicator, Greeting, Identity, Leader, Role, Slow, follow, join};
+use foretoken_ranks::{Communicator, Greeting, Leader, Role, Slow, follow, join};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -312,10 +312,10 @@ fn changed(folder: &Path) {
 fn files_that_differ_are_told_apart_by_their_part() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     changed(folder.path());
-    let identity = |name: &str| Identity::of(&Opened::named(name).expect("it is there").checkpoint);
-    let (own, other) = (identity(&golden("llama")), identity(&folder.path().display().to_string()));
+    let sample = |name: &str| Opened::named(name).expect("it is there").checkpoint.sample();
+    let (own, other) = (sample(&golden("llama")), sample(&folder.path().display().to_string()));
     assert_eq!((own.difference(&own), own.difference(&other)), (None, Some("weights")));
-    assert_eq!(own.difference(&identity(&golden("qwen3"))), Some("configuration"));
+    assert_eq!(own.difference(&sample(&golden("qwen3"))), Some("configuration"));
 }
 
 /// The other rank cannot open the file, and rank 0 says so; then the job goes on with another model.

@@ -162,7 +162,9 @@ fn experts_packed_on_demand_compute_the_same() {
     // Room for experts is said, and room for layers is of no use.
     let line = format!("generate -m {model} --prompt-ids 1,2 --output-ids -n 1 --spec-type none --offload 1kB");
     let said = run(&words(&format!("{line} --expert-memory {minimum}")));
-    let of_layers = format!("found {model}, whose experts have --expert-memory\n");
+    let of_layers = format!(
+        "--offload: the layers of {model} stay in memory, and room for its experts is set by --expert-memory\n"
+    );
     for note in ["note: --expert-memory: of 0 MB of experts 0 MB are in memory at a time;", &of_layers] {
         assert!(said.err.contains(note), "{}", said.err);
     }

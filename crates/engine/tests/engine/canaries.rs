@@ -25,9 +25,12 @@ fn setting(fault: Fault) -> Setting {
 #[test]
 fn the_suite_passes_without_a_fault() {
     let all = drafters();
-    // Each selection with one target in turn; `conformance.rs` has more of them, in more settings.
-    for (drafters, target) in selections(&all).into_iter().zip(TARGETS.into_iter().cycle()) {
-        let passed = exact(&cases(target), &setting(Fault::None), &drafters);
+    // Each selection with one target and the setting of one fault in turn; `conformance.rs` has more of them.
+    let faults =
+        [Fault::None, Fault::SumOfLargestAlone, Fault::PassedTwice, Fault::PartsSwapped, Fault::RowsOfLongerSource];
+    for (i, drafters) in selections(&all).into_iter().enumerate() {
+        let setting = Setting { fault: Fault::None, ..setting(faults[i % faults.len()]) };
+        let passed = exact(&cases(TARGETS[i % TARGETS.len()]), &setting, &drafters);
         passed.unwrap_or_else(|message| panic!("{message}"));
     }
 }

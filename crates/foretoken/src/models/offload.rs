@@ -6,14 +6,13 @@
 //! may be deleted whenever no model is open. How it is read is in `model/src/offload.rs`.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use foretoken_model::checkpoint::Sample;
 use foretoken_model::{Offloading, Options, PackedFile, WriteLayersError, write_layers};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Opened;
 use crate::Error;
@@ -155,17 +154,16 @@ fn make(
 /// The file of a model's packed layers.
 fn path(model: &Opened, options: &Options) -> Result<PathBuf, Error> {
     let missing = || Error::setting("offload", ": expected a cache folder (XDG_CACHE_HOME or HOME is set), found none");
-    let mut hasher = DefaultHasher::new();
-    (model.place(), weight_type(options)).hash(&mut hasher);
-    Ok(cache_folder().ok_or_else(missing)?.join("layers").join(format!("{:016x}.panels", hasher.finish())))
+    let name = xxh3_64(format!("{}\n{}", model.place(), weight_type(options)).as_bytes());
+    Ok(cache_folder().ok_or_else(missing)?.join("layers").join(format!("{name:016x}.panels")))
 }
 
 fn weight_type(options: &Options) -> String {
     options.weight_type.map_or("types of the file".to_string(), |weights| weights.to_string())
 }
 
-/// What packed layers depend on, on one line: the model, by a sample of its tensors and by its files with their sizes and
-/// times, and the requested type. Reading all tensors would take as long as packing them.
+/// What packed layers depend on, on one line: the model, by a sample of its tensors and by its files with their sizes
+/// and times, and the requested type. Reading all tensors would take as long as packing them.
 ///
 /// # Errors
 /// The system's, for a file of the model.

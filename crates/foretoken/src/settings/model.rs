@@ -124,12 +124,13 @@ impl ModelSettings {
         if can_be_offloaded || !matches!(self.offload, Offload::Within(_)) {
             return None;
         }
-        let found = format!(": expected layers that can be read for every pass, found {}", model.name);
-        let message = Message::setting("offload").and(found);
+        let message = Message::setting("offload").and(format!(": the layers of {} stay in memory, ", model.name));
         Some(match &model.spec {
-            spec if spec.experts.is_some() => message.and(", whose experts have ").and_setting("expert_memory"),
-            spec if spec.encoder.is_some() => message.and(", an encoder-decoder, which stays in memory"),
-            _ => message.and(", which stays in memory on ranks and devices"),
+            spec if spec.experts.is_some() => {
+                message.and("and room for its experts is set by ").and_setting("expert_memory")
+            }
+            spec if spec.encoder.is_some() => message.and("as those of every encoder-decoder"),
+            _ => message.and("as on all ranks and devices"),
         })
     }
 

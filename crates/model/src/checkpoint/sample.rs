@@ -3,14 +3,15 @@
 //! Of every tensor a few bytes are hashed, beside its name, type and shape and the model's configuration: a model that
 //! was trained a step longer differs in nearly all of them. Files that are damaged elsewhere are not noticed.
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Checkpoint, Config};
 
 /// Hashes of the parts of a model, wherever its files lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Of everything in the configuration on which the network depends.
+    /// Of `config.json` as it is, or of all that a GGUF file says but its tokenizer.
     pub configuration: u64,
     /// Of the tensors' names, types and shapes.
     pub tensors: u64,
@@ -21,6 +22,16 @@ pub struct Sample {
 /// Places of a tensor at which bytes are hashed, and how many at each.
 const PLACES: usize = 4;
 const BYTES: usize = 64;
+
+impl Sample {
+    /// The first part that differs from another model's, in words.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let parts = |one: &Self| [one.configuration, one.tensors, one.weights];
+        let names = ["configuration", "tensors (names, types or shapes)", "weights"];
+        let at = parts(self).iter().zip(parts(other)).position(|(own, other)| *own != other)?;
+        Some(names[at])
+    }
+}
 
 impl Checkpoint {
     /// The sample of this model.

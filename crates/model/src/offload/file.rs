@@ -135,11 +135,24 @@ impl PackedFile {
     /// well: without it the next one makes it anew.
     pub(super) fn failure(&self, error: &ModelError) -> String {
         let ModelError::Config { .. } = error else { return error.to_string() };
-        // Only once, since another process may have made it anew.
-        match self.removed.get_or_init(|| std::fs::remove_file(&self.name).is_ok()) {
+        let removed = *self.removed.get_or_init(|| self.is_still_named() && std::fs::remove_file(&self.name).is_ok());
+        match removed || !self.is_still_named() {
             true => format!("{error}; it is removed, and made anew when the model is opened again"),
             false => format!("{error}; delete it, and it is made anew when the model is opened again"),
         }
+    }
+
+    /// Whether its path still leads to it: another process may have removed it, or made it anew.
+    fn is_still_named(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+            let (named, own) = (std::fs::metadata(&self.name).map(number), self.file.metadata().map(number));
+            named.is_ok_and(|named| own.is_ok_and(|own| named == own))
+        }
+        #[cfg(not(unix))]
+        true
     }
 
     fn read(&self, start: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -4,7 +4,7 @@
 //! slots; it stops while no buffer is free. A pass holds a layer as long as it computes it, and then its buffer is free
 //! again. So between two passes the first layers of the next are read. A pass that wants another layer than the next
 //! one (an early exit, which begins again before the last layer) takes the buffers of layers that nobody holds, and the
-//! thread goes on from there. A read error fails the pass that waits for the layer; the next pass tries again.
+//! thread goes on from there. A read error fails a pass that waits for the layer; the next pass tries again.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -39,8 +39,9 @@ struct State {
     layers: Vec<LayerState>,
     /// The layer that the thread reads next, or is reading.
     next: usize,
-    /// The error of a read since a pass last began to wait.
-    failure: Option<ModelError>,
+    /// The layer whose last reading failed, and why. Nothing is read until the pass that waits for it knows.
+    failure: Option<(usize, ModelError)>,
+    /// Whether the thread has ended, or is to end.
     ended: bool,
 }
 
@@ -80,17 +81,27 @@ impl Ring {
     pub(super) fn hold(&self, layer: usize) -> Result<HeldLayer<'_>, ExecutorError> {
         let shared = &*self.shared;
         let mut state = shared.lock();
+        // The error of a layer that no pass waited for, perhaps this one, which is tried again.
+        state.failure = state.failure.take().filter(|(failed, _)| state.layers[*failed].users > 0);
         state.layers[layer].users += 1;
-        state.failure = None;
-        shared.wanted.notify_one();
         while !state.layers[layer].is_ready {
-            if let Some(error) = state.failure.take() {
+            let failed = match state.failure.take() {
+                Some((failed, error)) if failed == layer => Some(shared.file.failure(&error)),
+                other => {
+                    state.failure = other.filter(|(failed, _)| state.layers[*failed].users > 0);
+                    state.ended.then(|| format!("{}: the thread that reads layers has ended", shared.file.name()))
+                }
+            };
+            if let Some(message) = failed {
                 state.layers[layer].users -= 1;
-                return Err(ExecutorError::Failed { message: shared.file.failure(&error) });
+                // Another pass may wait for the same layer.
+                shared.wanted.notify_one();
+                return Err(ExecutorError::Failed { message });
             }
             if state.next != layer || state.free.is_empty() {
                 shared.go_to(&mut state, layer);
             }
+            shared.wanted.notify_one();
             state = shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(HeldLayer { shared, layer })
@@ -101,7 +112,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.wanted.notify_one();
-        // If the thread panicked, passes have failed with it already.
+        // If the thread panicked, the passes after that have failed (`Ended`).
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -120,11 +131,11 @@ impl Shared {
             state.is_ready = false;
         }
         *next = layer;
-        self.wanted.notify_one();
     }
 
     /// What the thread does: reads the next layer whenever a buffer is free.
     fn read_all(&self) {
+        let _ended = Ended(self);
         let mut state = self.lock();
         while !state.ended {
             let layer = state.next;
@@ -149,11 +160,21 @@ impl Shared {
                 }
                 Err(error) => {
                     state.free.push(buffer);
-                    state.failure = Some(error);
+                    state.failure = Some((layer, error));
                 }
             }
             self.arrived.notify_all();
         }
+    }
+}
+
+/// Lets no pass wait for a thread that has ended, if only by a panic.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.arrived.notify_all();
     }
 }
 
@@ -174,5 +195,79 @@ impl Drop for HeldLayer<'_> {
             state.free.extend(buffer);
             self.shared.wanted.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::path::Path;
+    use std::sync::{Barrier, mpsc};
+    use std::time::Duration;
+
+    use super::super::file::{PAGE_BYTES, Writer};
+    use super::*;
+
+    /// A ring over three layers in a file that then has the first of them alone.
+    fn shortened(path: &Path) -> Ring {
+        let mut out = File::create(path).unwrap();
+        let mut writer = Writer::begin(&mut out).unwrap();
+        for layer in 0..3 {
+            writer.bytes(&[layer; PAGE_BYTES]).unwrap();
+            writer.end_layer().unwrap();
+        }
+        writer.finish("toy").unwrap();
+        let file = Arc::new(PackedFile::open(path, "toy").unwrap());
+        OpenOptions::new().write(true).open(path).unwrap().set_len(2 * PAGE_BYTES as u64).unwrap();
+        Ring::start((0..3).map(|number| (number, Arc::default())).collect(), &file).unwrap()
+    }
+
+    /// What `run` yields, which may not take long.
+    fn within_a_minute<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+        let (send, receive) = mpsc::channel();
+        std::thread::spawn(move || send.send(run()));
+        receive.recv_timeout(Duration::from_secs(60)).expect("it waits for ever")
+    }
+
+    #[test]
+    fn every_pass_that_waits_for_a_layer_learns_that_it_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = shortened(&folder.path().join("layers"));
+        let held = within_a_minute(move || {
+            let start = Barrier::new(3);
+            std::thread::scope(|scope| {
+                let hold = |layer| {
+                    let (ring, start) = (&ring, &start);
+                    scope.spawn(move || {
+                        let hold = |_| {
+                            start.wait();
+                            ring.hold(layer).is_ok()
+                        };
+                        (0..500).filter(|round| hold(*round)).count()
+                    })
+                };
+                // A layer that can be read comes, whatever others wait for.
+                [1, 1, 0].map(hold).map(|pass| pass.join().expect("no pass panics"))
+            })
+        });
+        assert_eq!(held, [0, 0, 500]);
+    }
+
+    #[test]
+    fn no_pass_waits_for_a_thread_that_has_panicked() {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = shortened(&folder.path().join("layers"));
+        let message = within_a_minute(move || {
+            // Buffers that are too small for a layer: the thread panics.
+            let too_small = || Buffer::zeroed(1).expect("there is memory");
+            drop(ring.hold(0).expect("it can be read"));
+            let mut state = ring.shared.lock();
+            ring.shared.layers.iter().for_each(|(_, slot)| drop(slot.take()));
+            (state.free, state.next, state.failure) = (vec![too_small()], 0, None);
+            state.layers.iter_mut().for_each(|layer| layer.is_ready = false);
+            drop(state);
+            [0, 2].map(|layer| ring.hold(layer).map(drop).expect_err("it has ended").to_string())
+        });
+        assert!(message.iter().all(|line| line.ends_with("the thread that reads layers has ended")), "{message:?}");
     }
 }
