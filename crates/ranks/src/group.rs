@@ -1,8 +1,8 @@
 //! The ranks of a job as one of them sees them: who is told what, who has answered, and what was sent.
 //!
 //! One call at a time goes through a group ([`Group::turn`]), from whichever thread: models of a server share it, and
-//! so MPI is never called by two threads at once. A rank that has not answered is reported once; from then on, and after
-//! the end of the job, every call fails.
+//! so MPI is never called by two threads at once. A rank that has not answered is reported once; from then on, and
+//! after the end of the job, every call fails.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
