@@ -195,6 +195,7 @@ impl From<ModelError> for Error {
             Setting::ValueType => "cache_type_v",
             Setting::WeightType => "dtype",
             Setting::ExpertBytes => "expert_memory",
+            Setting::LayerBytes => "offload",
         };
         let found = format!(" {value}: expected {expected}, found {found}");
         Self::Input(Message::words(format!("{place}: ")).and_setting(setting).and(found))

@@ -96,14 +96,12 @@ pub enum ModelError {
         /// Number of its columns.
         inputs: usize,
     },
-    /// There is too little memory for layers that are read for every pass.
+    /// The system has too little memory for a layer that is read from a file.
     LayersMemory {
         /// The file of packed layers.
         place: String,
-        /// The least number of bytes.
-        least: usize,
-        /// The number of bytes that there are.
-        found: usize,
+        /// The layer's number of bytes.
+        bytes: usize,
     },
 }
 
@@ -118,6 +116,8 @@ pub enum Setting {
     WeightType,
     /// `expert_bytes`.
     ExpertBytes,
+    /// `layer_bytes`.
+    LayerBytes,
 }
 
 impl Setting {
@@ -127,6 +127,7 @@ impl Setting {
             Self::ValueType => "value_type",
             Self::WeightType => "weight_type",
             Self::ExpertBytes => "expert_bytes",
+            Self::LayerBytes => "layer_bytes",
         }
     }
 }
@@ -174,8 +175,8 @@ impl ModelError {
             Self::WeightsMemory { place, outputs, inputs } => {
                 format!("{}: expected memory for {outputs} x {inputs} weights, found less", OneLine(place))
             }
-            Self::LayersMemory { place, least, found } => {
-                format!("{}: expected at least {least} bytes for layers, found {found}", OneLine(place))
+            Self::LayersMemory { place, bytes } => {
+                format!("{}: expected memory for a layer of {bytes} bytes, found less", OneLine(place))
             }
         }
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use foretoken_kernels::panel::{PanelFormat, Slot};
 use foretoken_kernels::{Compute, Panels, Pool};
 
-use crate::error::ModelError;
+use crate::error::{ModelError, Setting};
 use crate::executor::ExecutorError;
 use crate::linear::{Linear, MatrixPlaces, Packing, Unpacked};
 use crate::network::{HeadUnits, Layer, Network, Progress};
@@ -191,19 +191,26 @@ impl Offload {
         let mut slots = Vec::new();
         let place = &mut |spec: &Spec, layers| place_layers((spec, layers), packing, file, &mut slots);
         let network = network.pack_with(packing, &mut *progress, Some(place))?;
-        Ok((network, Self::start(slots, file, layer_bytes.unwrap_or(usize::MAX), progress)?))
+        let offload = Self::start(slots, file, (&network.name, layer_bytes.unwrap_or(usize::MAX)), progress)?;
+        Ok((network, offload))
     }
 
     fn start(
         slots: Vec<Arc<Slot>>,
         file: &Arc<PackedFile>,
-        layer_bytes: usize,
+        (name, layer_bytes): (&str, usize),
         progress: Progress<'_>,
     ) -> Result<Self, ModelError> {
         let sizes: Vec<usize> = file.layers().iter().map(|layer| layer.bytes).collect();
         let Some(are_read) = choose_layers(&sizes, layer_bytes) else {
             let least = sizes.iter().max().map_or(0, |largest| largest.saturating_mul(BUFFERS)).min(sizes.iter().sum());
-            return Err(ModelError::LayersMemory { place: file.name().to_string(), least, found: layer_bytes });
+            return Err(ModelError::Setting {
+                place: name.to_string(),
+                setting: Setting::LayerBytes,
+                value: layer_bytes.to_string(),
+                expected: format!("at least {least} bytes, room for two layers"),
+                found: "less".to_string(),
+            });
         };
         let mut numbers = Vec::with_capacity(slots.len());
         let (mut in_ring, count) = (Vec::new(), slots.len());

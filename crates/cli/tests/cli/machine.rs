@@ -224,7 +224,7 @@ fn layers_read_for_every_pass_compute_the_same() {
     }
     // It is chosen where the model does not fit, and refused where two layers do not.
     let little = generate("--offload 1MB");
-    assert!(little.0 == Some(1) && little.2.contains("bytes for layers, found 1000000"), "{little:?}");
+    assert!(little.0 == Some(1) && little.2.contains("--offload 1000000: expected at least "), "{little:?}");
 }
 
 /// Runs the demo with layers that are read for every pass, and does something to their file once words have come.

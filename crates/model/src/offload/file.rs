@@ -171,7 +171,7 @@ impl PackedFile {
 /// # Errors
 /// The system has no memory for it.
 pub(super) fn buffer(file: &PackedFile, bytes: usize) -> Result<Buffer, ModelError> {
-    let no_memory = || ModelError::LayersMemory { place: file.name.clone(), least: bytes, found: 0 };
+    let no_memory = || ModelError::LayersMemory { place: file.name.clone(), bytes };
     Buffer::zeroed(bytes).ok_or_else(no_memory)
 }
 
