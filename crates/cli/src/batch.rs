@@ -49,8 +49,9 @@ Each line of the output has OpenAI's form, too: \"custom_id\", \"response\" (wit
 status and the error of the server; a line that is no request has an error and no response. Both are
 printed, the others go on, and the exit code is 1.
 
-The same line continues a run that was stopped: lines whose custom_id is in the output are skipped,
-also those with an error. Ctrl-C ends with what is complete.";
+The same command continues a run that was stopped: lines whose custom_id is in the output are
+skipped, also those with an error. Lines that could not be computed (a disk failed, memory ran out)
+are left out of the output. Ctrl-C ends with what is complete.";
 
 /// Options of `foretoken batch`.
 #[derive(Args, Debug)]

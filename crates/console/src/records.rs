@@ -92,13 +92,19 @@ fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
 ///
 /// # Errors
 /// They are not UTF-8.
-pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+pub fn utf8(place: &str, mut bytes: Vec<u8>) -> Result<String, Failure> {
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
         Failure::Other(format!("{place}: expected UTF-8, found another byte at {at} (line {line})"))
     })
 }
+
+/// What some editors write before a text in UTF-8, and what is no part of it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The result of parsing JSON.
 pub type Parsed = Result<Value, serde_json::Error>;
@@ -260,4 +266,16 @@ fn wrong(place: &str, field: &str, expected: &str, found: Option<&Value>) -> Fai
         Some(Value::Object(_)) => "an object",
     };
     Failure::Other(format!("{place}: {field}: expected {expected}, found {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_text() {
+        let text = |bytes: &[u8]| utf8("x", bytes.to_vec()).map_err(|failure| failure.message().unwrap_or_default());
+        assert_eq!(text(b"\xef\xbb\xbf{}"), Ok("{}".to_string()));
+        assert_eq!(text(b"\xef\xbb{}"), Err("x: expected UTF-8, found another byte at 0 (line 1)".to_string()));
+    }
 }

@@ -48,6 +48,26 @@ pub struct LayerNeed {
     pub least: usize,
 }
 
+impl LayerNeed {
+    /// Checks that layers of the model may take enough bytes.
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn check(self, model: &str, bytes: usize) -> Result<(), ModelError> {
+        if bytes >= self.least { Ok(()) } else { Err(too_little(model, bytes, self.least)) }
+    }
+}
+
+fn too_little(model: &str, bytes: usize, least: usize) -> ModelError {
+    ModelError::Setting {
+        place: model.to_string(),
+        setting: Setting::LayerBytes,
+        value: bytes.to_string(),
+        expected: format!("at least {least} bytes, room for two layers"),
+        found: "less".to_string(),
+    }
+}
+
 impl Network<Unpacked> {
     /// The memory that the layers take if matrices of floats are converted to `weight_type`. It is an estimate for
     /// checkpoints in integers.
@@ -204,13 +224,7 @@ impl Offload {
         let sizes: Vec<usize> = file.layers().iter().map(|layer| layer.bytes).collect();
         let Some(are_read) = choose_layers(&sizes, layer_bytes) else {
             let least = sizes.iter().max().map_or(0, |largest| largest.saturating_mul(BUFFERS)).min(sizes.iter().sum());
-            return Err(ModelError::Setting {
-                place: name.to_string(),
-                setting: Setting::LayerBytes,
-                value: layer_bytes.to_string(),
-                expected: format!("at least {least} bytes, room for two layers"),
-                found: "less".to_string(),
-            });
+            return Err(too_little(name, layer_bytes, least));
         };
         let mut numbers = Vec::with_capacity(slots.len());
         let (mut in_ring, count) = (Vec::new(), slots.len());

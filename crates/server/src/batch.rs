@@ -126,6 +126,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether there is no answer for a reason that lies in the machine and not in the line: the server would answer
+    /// with a status from 500 up.
+    pub fn is_failure_of_machine(&self) -> bool {
+        matches!(self, Self::Refused((500.., _)))
+    }
+
     /// Why there is no answer, if there is none.
     pub fn failure(&self) -> Option<&str> {
         match self {

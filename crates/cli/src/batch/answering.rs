@@ -42,6 +42,9 @@ pub struct Answering {
     pub written: usize,
     /// Lines that were answered by an error.
     failed: usize,
+    /// Lines whose requests the engine took and could not answer, such as where a disk fails. They are left out of the
+    /// output, so that the next run tries them again.
+    unanswered: usize,
     /// Statistics of all answers together.
     pub stats: Stats,
 }
@@ -64,6 +67,7 @@ impl Answering {
             unknown: BTreeSet::new(),
             written: 0,
             failed: 0,
+            unanswered: 0,
             stats: Stats::default(),
         }
     }
@@ -112,7 +116,8 @@ impl Answering {
         }
     }
 
-    /// Takes the answer to a request. One that was cancelled is left out with its line, which the next run answers.
+    /// Takes the answer to a request. One that was cancelled, or that the engine could not compute, is left out with its
+    /// line, which the next run answers.
     ///
     /// # Errors
     /// The line cannot be written.
@@ -129,16 +134,28 @@ impl Answering {
         if answers.iter().any(|answer| answer.reason == Some(FinishReason::Cancelled)) {
             return Ok(());
         }
-        self.write(&line, &request.answered(&answers))
+        let outcome = request.answered(&answers);
+        if !outcome.is_failure_of_machine() {
+            return self.write(&line, &outcome);
+        }
+        self.unanswered += 1;
+        self.warn_of(&line, &outcome);
+        Ok(())
     }
 
     fn write(&mut self, line: &Line, outcome: &Outcome) -> Result<(), Failure> {
         self.out.append(&self.parser.output_line(line.number as u64, &line.custom_id, outcome))?;
         self.written += 1;
         self.bar.inc(1);
-        let Some(why) = outcome.failure() else { return Ok(()) };
-        self.failed += 1;
-        if self.failed <= FAILED_PRINTED_MAX {
+        self.failed += usize::from(outcome.failure().is_some());
+        self.warn_of(line, outcome);
+        Ok(())
+    }
+
+    /// Prints why a line has no answer, if it has none, unless many were printed.
+    fn warn_of(&self, line: &Line, outcome: &Outcome) {
+        let Some(why) = outcome.failure() else { return };
+        if self.failed + self.unanswered <= FAILED_PRINTED_MAX {
             // An outcome without a request names its line itself.
             let place = match outcome {
                 Outcome::NoRequest(_) => String::new(),
@@ -146,18 +163,22 @@ impl Answering {
             };
             self.bar.suspend(|| warn(format_args!("error: {}", on_one_line(&format!("{place}{why}")))));
         }
-        Ok(())
     }
 
     /// Removes the bar.
     ///
     /// # Errors
-    /// Lines were answered by errors.
+    /// Lines were answered by errors, or not at all.
     pub fn end(&self) -> Result<(), Failure> {
         self.bar.finish_and_clear();
-        let Self { place, failed, written, .. } = self;
-        match failed {
-            0 => Ok(()),
+        let Self { place, failed, written, unanswered, .. } = self;
+        match (failed, unanswered) {
+            (0, 0) => Ok(()),
+            (_, 1..) => Err(Failure::Other(format!(
+                "{place}: expected an answer to every line, found none for {unanswered} and errors for {failed} of {} \
+                 lines; the same command tries the {unanswered} again",
+                written + unanswered
+            ))),
             _ => Err(Failure::Other(format!(
                 "{place}: expected an answer to every line, found errors for {failed} of {written} lines"
             ))),

@@ -259,6 +259,38 @@ mod stopped {
         child
     }
 
+    /// The file of layers that are read for every pass is cut while a run reads it: what it was answering then, and the
+    /// lines after that, are left to the next run.
+    #[test]
+    fn lines_that_could_not_be_computed_are_tried_again() {
+        let (folder, requests, path) = twelve_lines();
+        let options = "-n 150 --ignore-eos --parallel 1 --offload 9MB";
+        let start = || {
+            let mut command = program(folder.path());
+            command.args(line(&requests, &path, options)).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        let whole = start().wait_with_output().expect("it ends");
+        let all = lines(&path);
+        assert_eq!(whole.status.code(), Some(0), "{}", String::from_utf8_lossy(&whole.stderr));
+        let complete = choices(&path);
+        std::fs::remove_file(&path).expect("it can be removed");
+        let child = start();
+        while lines(&path) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for file in std::fs::read_dir(folder.path().join("foretoken/layers")).expect("it is there").flatten() {
+            std::fs::File::options().write(true).open(file.path()).and_then(|file| file.set_len(5000)).expect("cut");
+        }
+        let failed = child.wait_with_output().expect("it ends");
+        let (said, written) = (String::from_utf8_lossy(&failed.stderr), lines(&path));
+        assert!(failed.status.code() == Some(1) && written < all, "{said}");
+        let missing = all - written;
+        assert!(said.contains(&format!("found none for {missing} and errors for 0 of {all} lines")), "{said}");
+        assert!(choices(&path).iter().all(|(id, choices)| complete[id] == *choices));
+        assert!(start().wait().expect("it ends").success());
+        assert_eq!(choices(&path), complete);
+    }
+
     #[test]
     fn killed_and_interrupted_runs_lose_no_line_and_answer_none_twice() {
         let (folder, requests, path) = twelve_lines();

@@ -85,7 +85,8 @@ impl Named for Offload {
 /// layer that is packed, `notes` receives notes for users.
 ///
 /// # Errors
-/// A layer cannot be packed, the file cannot be written, or there is no cache folder.
+/// The bytes are too few for two layers, a layer cannot be packed, the file cannot be written, or there is no cache
+/// folder.
 pub(crate) fn backend(
     model: &Opened,
     options: &Options,
@@ -93,9 +94,11 @@ pub(crate) fn backend(
     notes: &mut Vec<Message>,
 ) -> Result<Option<Offloading>, Error> {
     let Some(bytes) = options.layer_bytes.filter(|bytes| *bytes < usize::MAX) else { return Ok(None) };
-    if bytes >= model.layer_need(options.weight_type)?.all {
+    let need = model.layer_need(options.weight_type)?;
+    if bytes >= need.all {
         return Ok(None);
     }
+    need.check(&model.name, bytes)?;
     let path = path(model, options)?;
     let identity = identity(model, options).map_err(|error| Error::unreadable(Path::new(&model.name), &error))?;
     let opened = match PackedFile::open(&path, &identity) {
@@ -173,6 +176,12 @@ fn identity(model: &Opened, options: &Options) -> io::Result<String> {
         let metadata = std::fs::metadata(&file)?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
         files.update(format!("{} {} {modified:?}", file.display(), metadata.len()).as_bytes());
+        // Copies may keep the time of the original; when a file was changed by anything, the system alone says.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            files.update(format!(" {} {}", metadata.ctime(), metadata.ctime_nsec()).as_bytes());
+        }
     }
     let Sample { configuration, tensors, weights } = model.checkpoint.sample();
     let sample = format!("{configuration:016x} {tensors:016x} {weights:016x}");
