@@ -9,7 +9,6 @@ use foretoken::{Answer, Event, Generator, Isa, Message, Settings};
 
 use crate::clock;
 use crate::failure::{Failure, on_one_line};
-use crate::interrupts::Interrupts;
 use crate::names::option;
 use crate::progress::{Loading, detail, say, warn};
 
@@ -36,8 +35,6 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
 /// # Errors
 /// As [`Generator::open`].
 pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
-    // A file of layers that is half written when the program is ended is removed.
-    Interrupts::listen();
     let since = Instant::now();
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |opening| loading.on_event(opening))?;
