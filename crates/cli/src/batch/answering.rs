@@ -116,8 +116,8 @@ impl Answering {
         }
     }
 
-    /// Takes the answer to a request. One that was cancelled, or that the engine could not compute, is left out with its
-    /// line, which the next run answers.
+    /// Takes the answer to a request. One that was cancelled, or that the engine could not compute, is left out with
+    /// its line, which the next run answers.
     ///
     /// # Errors
     /// The line cannot be written.
