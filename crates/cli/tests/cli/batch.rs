@@ -264,7 +264,7 @@ mod stopped {
     #[test]
     fn lines_that_could_not_be_computed_are_tried_again() {
         let (folder, requests, path) = twelve_lines();
-        let options = "-n 150 --ignore-eos --parallel 1 --offload 9MB";
+        let options = "-n 16 --ignore-eos --parallel 1 --offload 9MB";
         let start = || {
             let mut command = program(folder.path());
             command.args(line(&requests, &path, options)).stderr(Stdio::piped()).spawn().expect("it starts")
