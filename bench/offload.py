@@ -20,10 +20,11 @@ import resource
 import socket
 import statistics
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from runs import table
 
 PROGRAM = Path(__file__).parent.parent / "target/release/foretoken"
 CHUNK = 8 << 20  # as the program reads
@@ -49,12 +50,10 @@ class Group:
         self.folder.rmdir()
 
 
-def table(head, rows):
-    def written(cell):
-        return cell if isinstance(cell, str) else f"{cell:.0f}" if cell >= 100 else f"{cell:.3g}"
-
-    for row in [head, ["---"] * len(head), *rows]:
-        print("| " + " | ".join(map(written, row)) + " |")
+def rounded(rows):
+    """The rows of a table with numbers of three digits."""
+    return [[cell if isinstance(cell, str) else f"{cell:.0f}" if cell >= 100 else f"{cell:.3g}" for cell in row]
+            for row in rows]
 
 
 def read_direct(path, size):
@@ -108,8 +107,7 @@ def reads(arguments):
             user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
             rows.append([name, size / seconds / 1e9, user / size * 1e9, system / size * 1e9])
         assert sums[0] == sums[1], "both ways read the same bytes"
-    table(["way", "GB/s", "user CPU s/GB", "system CPU s/GB"], rows)
-    sys.stdout.flush()
+    table(["way", "GB/s", "user CPU s/GB", "system CPU s/GB"], rounded(rows))
     os._exit(0)
 
 
@@ -160,7 +158,7 @@ def passes(arguments):
                          drafted / around, drafted / around / a_pass])
         group.remove()
     table(["type", "memory MB", "MB a pass", "dd GB/s", "plain passes/s", "of dd", "draft tokens/s", "tokens a pass",
-           "gain", "of tokens a pass"], rows)
+           "gain", "of tokens a pass"], rounded(rows))
     for weights in ("bf16", "q8_0"):
         ratios = [(row[5], row[9]) for row in rows if row[0] == weights]
         of_dd, of_tokens = (statistics.median(column) for column in zip(*ratios))
@@ -196,7 +194,8 @@ def endurance(arguments):
         raise SystemExit(f"the server ended by itself, or never answered: {Path(said.name).read_text()}")
     head = ["", "seconds", "RSS MB", "group MB", "threads", "open files", "answers", "failures"]
     tenth = len(samples) // 10
-    table(head, [["after a tenth", *samples[tenth]], ["last", *samples[-1]], ["most", *map(max, zip(*samples))]])
+    rows = [["after a tenth", *samples[tenth]], ["last", *samples[-1]], ["most", *map(max, zip(*samples))]]
+    table(head, rounded(rows))
 
 
 def sample(arguments, server, port, group):
