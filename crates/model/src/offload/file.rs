@@ -22,7 +22,6 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::OnceLock;
 
 use foretoken_kernels::panel::Buffer;
 use foretoken_weights::whole::{open_checked, regular};
@@ -60,8 +59,6 @@ pub struct PackedFile {
     layers: Vec<PackedLayer>,
     /// Whether reads bypass the system's cache of files.
     is_direct: bool,
-    /// Whether it was removed, once it was found damaged.
-    removed: OnceLock<bool>,
 }
 
 impl PackedFile {
@@ -78,7 +75,7 @@ impl PackedFile {
             return Err(ModelError::config(&name, "identity", identity, index.identity));
         }
         let is_direct = set_direct(&file);
-        Ok(Self { name, file, layers: index.layers, is_direct, removed: OnceLock::new() })
+        Ok(Self { name, file, layers: index.layers, is_direct })
     }
 
     /// Its path, for messages.
@@ -135,14 +132,14 @@ impl PackedFile {
     /// well: without it the next one makes it anew.
     pub(super) fn failure(&self, error: &ModelError) -> String {
         let ModelError::Config { .. } = error else { return error.to_string() };
-        let removed = *self.removed.get_or_init(|| self.is_still_named() && std::fs::remove_file(&self.name).is_ok());
-        match removed || !self.is_still_named() {
+        match !self.is_still_named() || std::fs::remove_file(&self.name).is_ok() {
             true => format!("{error}; it is removed, and made anew when the model is opened again"),
             false => format!("{error}; delete it, and it is made anew when the model is opened again"),
         }
     }
 
-    /// Whether its path still leads to it: another process may have removed it, or made it anew.
+    /// Whether its path still leads to it: an earlier pass or another process may have removed it, and another one made
+    /// it anew.
     fn is_still_named(&self) -> bool {
         #[cfg(unix)]
         {
@@ -152,7 +149,7 @@ impl PackedFile {
             named.is_ok_and(|named| own.is_ok_and(|own| named == own))
         }
         #[cfg(not(unix))]
-        true
+        Path::new(&self.name).exists()
     }
 
     fn read(&self, start: u64, buffer: &mut [u8]) -> io::Result<()> {

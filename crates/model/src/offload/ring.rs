@@ -45,6 +45,13 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    /// Forgets the failure of a layer for which no pass waits, so that the thread goes on.
+    fn forget_failure_of_no_pass(&mut self) {
+        self.failure.take_if(|(failed, _)| self.layers[*failed].users == 0);
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct LayerState {
     /// Whether its slot is filled.
@@ -63,6 +70,15 @@ impl Ring {
     pub(super) fn start(layers: Vec<(usize, Arc<Slot>)>, file: &Arc<PackedFile>) -> Result<Self, ModelError> {
         let largest = layers.iter().map(|(number, _)| file.layers()[*number].bytes).max().unwrap_or(0);
         let free: Vec<Buffer> = (0..BUFFERS).map(|_| file::buffer(file, largest)).collect::<Result<_, _>>()?;
+        Self::with_buffers(layers, file, free)
+    }
+
+    /// As [`start`](Self::start), with these buffers, each as long as the longest layer.
+    fn with_buffers(
+        layers: Vec<(usize, Arc<Slot>)>,
+        file: &Arc<PackedFile>,
+        free: Vec<Buffer>,
+    ) -> Result<Self, ModelError> {
         let states = vec![LayerState::default(); layers.len()];
         let state = Mutex::new(State { free, layers: states, next: 0, failure: None, ended: false });
         let (file_of_ring, wanted, arrived) = (Arc::clone(file), Condvar::new(), Condvar::new());
@@ -81,17 +97,15 @@ impl Ring {
     pub(super) fn hold(&self, layer: usize) -> Result<HeldLayer<'_>, ExecutorError> {
         let shared = &*self.shared;
         let mut state = shared.lock();
-        // The error of a layer that no pass waited for, perhaps this one, which is tried again.
-        state.failure = state.failure.take().filter(|(failed, _)| state.layers[*failed].users > 0);
+        // Perhaps it was read ahead, and failed: it is tried again.
+        state.forget_failure_of_no_pass();
         state.layers[layer].users += 1;
         while !state.layers[layer].is_ready {
-            let failed = match state.failure.take() {
-                Some((failed, error)) if failed == layer => Some(shared.file.failure(&error)),
-                other => {
-                    state.failure = other.filter(|(failed, _)| state.layers[*failed].users > 0);
-                    state.ended.then(|| format!("{}: the thread that reads layers has ended", shared.file.name()))
-                }
+            let failed = match state.failure.take_if(|(failed, _)| *failed == layer) {
+                Some((_, error)) => Some(shared.file.failure(&error)),
+                None => state.ended.then(|| format!("{}: the thread that reads layers has ended", shared.file.name())),
             };
+            state.forget_failure_of_no_pass();
             if let Some(message) = failed {
                 state.layers[layer].users -= 1;
                 // Another pass may wait for the same layer.
@@ -208,8 +222,8 @@ mod tests {
     use super::super::file::{PAGE_BYTES, Writer};
     use super::*;
 
-    /// A ring over three layers in a file that then has the first of them alone.
-    fn shortened(path: &Path) -> Ring {
+    /// Three layers in a file that then has the first of them alone.
+    fn shortened(path: &Path) -> (Vec<(usize, Arc<Slot>)>, Arc<PackedFile>) {
         let mut out = File::create(path).unwrap();
         let mut writer = Writer::begin(&mut out).unwrap();
         for layer in 0..3 {
@@ -219,7 +233,7 @@ mod tests {
         writer.finish("toy").unwrap();
         let file = Arc::new(PackedFile::open(path, "toy").unwrap());
         OpenOptions::new().write(true).open(path).unwrap().set_len(2 * PAGE_BYTES as u64).unwrap();
-        Ring::start((0..3).map(|number| (number, Arc::default())).collect(), &file).unwrap()
+        ((0..3).map(|number| (number, Arc::default())).collect(), file)
     }
 
     /// What `run` yields, which may not take long.
@@ -232,7 +246,8 @@ mod tests {
     #[test]
     fn every_pass_that_waits_for_a_layer_learns_that_it_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
-        let ring = shortened(&folder.path().join("layers"));
+        let (layers, file) = shortened(&folder.path().join("layers"));
+        let ring = Ring::start(layers, &file).unwrap();
         let held = within_a_minute(move || {
             let start = Barrier::new(3);
             std::thread::scope(|scope| {
@@ -256,16 +271,11 @@ mod tests {
     #[test]
     fn no_pass_waits_for_a_thread_that_has_panicked() {
         let folder = tempfile::tempdir().unwrap();
-        let ring = shortened(&folder.path().join("layers"));
+        let (layers, file) = shortened(&folder.path().join("layers"));
+        // A buffer that is too small for a layer: the thread panics.
+        let too_small = Buffer::zeroed(1).expect("there is memory");
+        let ring = Ring::with_buffers(layers, &file, vec![too_small]).unwrap();
         let message = within_a_minute(move || {
-            // Buffers that are too small for a layer: the thread panics.
-            let too_small = || Buffer::zeroed(1).expect("there is memory");
-            drop(ring.hold(0).expect("it can be read"));
-            let mut state = ring.shared.lock();
-            ring.shared.layers.iter().for_each(|(_, slot)| drop(slot.take()));
-            (state.free, state.next, state.failure) = (vec![too_small()], 0, None);
-            state.layers.iter_mut().for_each(|layer| layer.is_ready = false);
-            drop(state);
             [0, 2].map(|layer| ring.hold(layer).map(drop).expect_err("it has ended").to_string())
         });
         assert!(message.iter().all(|line| line.ends_with("the thread that reads layers has ended")), "{message:?}");
