@@ -47,6 +47,8 @@ pub struct Engine {
     timings: Vec<PassTiming>,
     times: StepTimes,
     totals: PassTotals,
+    /// Whether the executor failed the latest pass.
+    is_failing: bool,
     pages: Pages,
     sources: Sources,
     /// A prefix that is to be saved, for use by another engine.
@@ -92,6 +94,7 @@ impl Engine {
             timings: Vec::new(),
             times: StepTimes::default(),
             totals: PassTotals::default(),
+            is_failing: false,
             waiting: Vec::new(),
             waiting_max: usize::MAX,
             running: Vec::new(),
@@ -226,6 +229,7 @@ impl Engine {
         let started = self.clock.now();
         match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
+                self.is_failing = false;
                 let time = self.clock.since(started);
                 let spans = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
                 let rows = spans().map(|rows| rows.tokens.len() - rows.computed).sum();
@@ -237,7 +241,10 @@ impl Engine {
                 self.times.passes += time.unwrap_or_default();
                 self.process_outputs(scheduled, chance);
             }
-            (Err(error), [entry]) => self.running[entry.index].finished = Some(FinishReason::Failed(error.to_string())),
+            (Err(error), [entry]) => {
+                self.is_failing = matches!(error, ExecutorError::Failed { .. });
+                self.running[entry.index].finished = Some(FinishReason::Failed(error.to_string()));
+            }
             (Err(_), scheduled) => scheduled.iter().for_each(|entry| self.run(std::slice::from_ref(entry), chance)),
         }
     }

@@ -12,7 +12,7 @@
 use std::borrow::BorrowMut;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -132,6 +132,11 @@ impl<T> EngineThread<T> {
         self.counts.totals()
     }
 
+    /// Whether the executor failed the latest pass. Does not wait for the engine.
+    pub fn is_failing(&self) -> bool {
+        self.counts.is_failing.load(Ordering::Relaxed)
+    }
+
     /// Whether the thread has ended: the engine or a closure panicked.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -179,14 +184,18 @@ impl<T> Drop for EngineThread<T> {
 
 /// The engine's load and pass counts after its last step, for other threads.
 #[derive(Default)]
-struct SharedCounts([AtomicUsize; 9]);
+struct SharedCounts {
+    counts: [AtomicUsize; 9],
+    is_failing: AtomicBool,
+}
 
 impl SharedCounts {
     fn set(&self, engine: &Engine) {
         let Workload { running, waiting, pages, pages_held } = engine.workload();
         let PassTotals { passes, rows, experts, packed, bytes } = engine.pass_totals();
         let values = [running, waiting, pages, pages_held, passes, rows, experts, packed, bytes];
-        self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
+        self.counts.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
+        self.is_failing.store(engine.is_failing(), Ordering::Relaxed);
     }
 
     fn workload(&self) -> Workload {
@@ -200,7 +209,7 @@ impl SharedCounts {
     }
 
     fn values(&self) -> [usize; 9] {
-        self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed))
+        self.counts.each_ref().map(|shared| shared.load(Ordering::Relaxed))
     }
 }
 

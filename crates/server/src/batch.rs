@@ -80,15 +80,21 @@ impl BatchRequest {
         Self { is_chat: matches!(prompt, Prompt::Chat(_)), body }
     }
 
-    /// The same request with these fields in its body as well, such as `max_tokens`; those of the prompt stay.
-    pub fn with_fields<'a>(mut self, fields: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Self {
-        let is_prompt = |name: &str| ["prompt", "messages"].contains(&name);
+    /// The same request with fields of an object in its body as well, such as `max_tokens`: all but those of the prompt
+    /// and those that are `left_out`.
+    ///
+    /// # Errors
+    /// It is no object, or has a name twice: the field that is wrong, in one line.
+    pub fn with_fields_of(mut self, object: &str, left_out: &[&str]) -> Result<Self, String> {
+        let fields = Fields::of_body(object.as_bytes()).map_err(|error| error.message)?;
         self.body.truncate(self.body.len() - 1);
-        for (name, value) in fields.into_iter().filter(|(name, _)| !is_prompt(name)) {
-            let _ = write!(self.body, ",{}:{value}", Value::from(name.as_str()));
+        for (name, value) in fields.into_values() {
+            if !["prompt", "messages"].contains(&name.as_str()) && !left_out.contains(&name.as_str()) {
+                let _ = write!(self.body, ",{}:{value}", Value::from(name));
+            }
         }
         self.body.push('}');
-        self
+        Ok(self)
     }
 }
 

@@ -15,6 +15,9 @@ use crate::line_file::LineFile;
 /// How many lines that fail are printed one by one; the others are counted.
 const FAILED_PRINTED_MAX: usize = 10;
 
+/// How many unknown fields are named; the others are ignored without a note.
+const UNKNOWN_NAMED_MAX: usize = 20;
+
 /// A line whose requests run.
 struct OpenLine {
     line: Line,
@@ -36,7 +39,7 @@ pub struct Answering {
     submitted: usize,
     /// Lines whose requests run, by the number of their first request.
     open: BTreeMap<usize, OpenLine>,
-    /// Unknown fields of bodies; a note names each once.
+    /// The unknown fields of bodies that notes have named, each once.
     unknown: BTreeSet<String>,
     /// Lines that were answered.
     pub written: usize,
@@ -110,8 +113,12 @@ impl Answering {
 
     fn note_unknown(&mut self, fields: &[String]) {
         for field in fields {
-            if self.unknown.insert(field.clone()) {
-                self.bar.suspend(|| say(format_args!("note: {}: an unknown field is ignored", on_one_line(field))));
+            if self.unknown.len() == UNKNOWN_NAMED_MAX || !self.unknown.insert(field.clone()) {
+                continue;
+            }
+            self.bar.suspend(|| say(format_args!("note: {}: an unknown field is ignored", on_one_line(field))));
+            if self.unknown.len() == UNKNOWN_NAMED_MAX {
+                self.bar.suspend(|| say("note: further unknown fields are ignored without a note"));
             }
         }
     }

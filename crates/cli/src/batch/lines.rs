@@ -95,7 +95,7 @@ impl Line {
     /// It is no request: why, beginning with `place`.
     pub fn request(&self, format: LineFormat, place: &str) -> Result<BatchRequest, String> {
         let wrong = |why: String| format!("{place}: {why}");
-        let (mut prompt, settings) = match format.is_objects {
+        let (mut prompt, object) = match format.is_objects {
             false => (Prompt::Text(self.text.clone()), None),
             true => {
                 let object: Value = serde_json::from_str(&self.text)
@@ -114,15 +114,17 @@ impl Line {
                 }
                 let listed = listed::of_object(place, &object);
                 let prompt = listed.map_err(|failure| failure.message().unwrap_or_default())?.prompt;
-                (prompt, Some(object))
+                (prompt, Some(&self.text))
             }
         };
         if format.is_chat {
             as_user_message(&mut prompt);
         }
-        let fields = settings.iter().filter_map(Value::as_object).flatten();
-        Ok(BatchRequest::of_prompt(&prompt)
-            .with_fields(fields.filter(|(name, _)| !OF_DATA_SETS.contains(&name.as_str()))))
+        let request = BatchRequest::of_prompt(&prompt);
+        match object {
+            Some(object) => request.with_fields_of(object, &OF_DATA_SETS).map_err(wrong),
+            None => Ok(request),
+        }
     }
 }
 
@@ -188,6 +190,8 @@ mod tests {
         ] {
             assert_eq!(wrong(from, to), format!("x: line 3: {expected}"));
         }
+        let twice = request(r#"{"prompt": "a", "seed": 1, "seed": 2}"#);
+        assert_eq!(twice, Err("x: line 3: seed: expected once, found twice".to_string()));
         assert_eq!(request("5"), Err("x: line 3: prompt: expected a text or token ids, found none".to_string()));
         assert!(request("{").is_err_and(|why| why.starts_with("x: line 3: expected JSON, found: ")));
     }

@@ -25,14 +25,21 @@ fn address(stderr: &mut impl BufRead) -> Option<String> {
     lines.find_map(|line| Some(line.trim().strip_prefix("stories at http://")?.to_string()))
 }
 
-/// The answer to a short request.
-fn ask(address: &str) -> String {
+/// The answer to a request: its head and body.
+fn answer(address: &str, path: &str, body: &str) -> String {
     let mut client = TcpStream::connect(address).expect("it listens");
-    let body = r#"{"prompt": "the", "max_tokens": 3, "seed": 1}"#;
-    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let head = format!("{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).expect("it takes a request");
     let mut answer = String::new();
     client.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+const SHORT: &str = r#"{"prompt": "the", "max_tokens": 3, "seed": 1}"#;
+
+/// The answer to a short request.
+fn ask(address: &str) -> String {
+    let answer = answer(address, "POST /v1/completions", SHORT);
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"model\":\"stories\""), "{answer}");
     answer
 }
@@ -58,17 +65,36 @@ fn a_server_prints_its_address_answers_and_ends_on_a_signal() {
     }
 }
 
+/// Where layers cannot be read, a service manager or a router should know: until they can be read again.
+#[test]
+fn a_server_whose_passes_fail_is_not_healthy() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let (mut server, _stderr, address) = start(home.path(), &["--offload", "7MB", "--spec-type", "none"]);
+    let states = || ["GET /health", "GET /ready"].map(|path| answer(&address, path, ""));
+    let text =
+        |answer: &str| answer.split_once("\"text\":").map(|(_, text)| text.split('}').next().map(str::to_string));
+    let expected = text(&ask(&address));
+    let layers = home.path().join("foretoken/layers");
+    let path = std::fs::read_dir(layers).expect("a folder").next().expect("a file").expect("it can be read").path();
+    let whole = std::fs::read(&path).expect("it can be read");
+    let mut file = std::fs::OpenOptions::new().write(true).open(&path).expect("it can be written");
+    file.set_len(8192).expect("it can be cut");
+    let failed = answer(&address, "POST /v1/completions", SHORT);
+    assert!(failed.starts_with("HTTP/1.1 500 ") && failed.contains("the file was shortened"), "{failed}");
+    for state in states() {
+        assert!(state.starts_with("HTTP/1.1 503 ") && state.contains("found the latest failed"), "{state}");
+    }
+    file.write_all(&whole).expect("it can be written");
+    assert!(text(&ask(&address)) == expected);
+    assert!(states().iter().all(|state| state.starts_with("HTTP/1.1 200 ")));
+    signal(&server, "-TERM");
+    assert!(server.wait().expect("it ends").success());
+}
+
 #[test]
 fn a_repeated_model_option_adds_a_model() {
     let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let [target, draft] = ["demo-target", "demo-draft"].map(|name| models.join(name).display().to_string());
-    let get = |address: &str| {
-        let mut client = TcpStream::connect(address).expect("it listens");
-        write!(client, "GET /v1/models HTTP/1.0\r\nHost: {address}\r\n\r\n").expect("it takes a request");
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("it answers");
-        answer
-    };
     for options in [
         vec!["-m", &target, "-m", &draft],
         vec![&target, "--model", &draft],
@@ -76,7 +102,7 @@ fn a_repeated_model_option_adds_a_model() {
     ] {
         let home = tempfile::tempdir().expect("a folder can be made");
         let (mut server, mut stderr, address) = start(home.path(), &options);
-        let list = get(&address);
+        let list = answer(&address, "GET /v1/models", "");
         for part in [r#""id":"stories""#, r#""id":"demo-draft""#, r#""value":"loaded""#, r#""value":"unloaded""#] {
             assert!(list.contains(part), "no {part}: {list}");
         }

@@ -59,6 +59,11 @@ impl Engine {
         self.totals
     }
 
+    /// Whether the executor failed the latest pass, whatever its rows were: perhaps it fails all others as well.
+    pub fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
     /// The running and waiting sequences and the pages that they hold, between two steps.
     pub fn workload(&self) -> Workload {
         let (pages, available) = (self.pages.len(), self.pages.available());

@@ -63,7 +63,7 @@ fn defaults(law: &Sampling) -> Value {
     defaults
 }
 
-/// The server is healthy unless an engine has stopped.
+/// The server is healthy unless an engine has stopped, or its latest pass failed for a reason outside its requests.
 pub(crate) async fn health(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
     state(&models, "ok")
 }
@@ -79,12 +79,16 @@ pub(crate) async fn ready(State(models): State<Arc<Models>>) -> Result<Response,
 /// The server's state in a word, with its load.
 ///
 /// # Errors
-/// An engine has stopped.
+/// An engine has stopped, or its latest pass failed.
 fn state(models: &Models, status: &str) -> Result<Response, ApiError> {
     let (mut running, mut waiting) = (0, 0);
     for app in models.loaded() {
         if app.engine.has_ended() {
             return Err(ApiError::bug("engine: expected one that runs, found it stopped"));
+        }
+        if app.engine.is_failing() {
+            let found = "found the latest failed (the log says why)";
+            return Err(ApiError::unavailable(&format!("engine: expected passes that succeed, {found}")));
         }
         let workload = app.engine.workload();
         (running, waiting) = (running + workload.running, waiting + workload.waiting);
