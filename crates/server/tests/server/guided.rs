@@ -172,10 +172,10 @@ fn optional_properties(properties: usize) -> Value {
 #[test]
 fn texts_that_a_grammar_cannot_continue_name_the_field() {
     let format = |schema: Value| json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
-    let inner = json!({ "type": "object", "properties": { "a": optional_properties(5000) }, "required": ["a"] });
+    let inner = json!({ "type": "object", "properties": { "a": optional_properties(2000) }, "required": ["a"] });
     let fields = [
         // Known before generation.
-        (json!({ "response_format": format(optional_properties(5000)) }), "response_format.json_schema.schema"),
+        (json!({ "response_format": format(optional_properties(2000)) }), "response_format.json_schema.schema"),
         (json!({ "grammar": "start: \"a\" <|endoftext|> \"b\"" }), "grammar"),
         // Known only when the text gets there.
         (json!({ "guided_json": json!({ "anyOf": [inner, inner] }) }), "guided_json"),
