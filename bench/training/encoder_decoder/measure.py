@@ -4,9 +4,10 @@
     python3 measure.py DATA/held.jsonl TARGET [--draft DRAFT] --count 100
 
 For each task it prints how many greedy texts equal the wanted ones, the mean similarity of their words (twice the
-longest common subsequence over the sum of lengths) and, for translations, BLEU of all together. With a draft, over the
-target's own texts: agreement is the share of positions of the greedy texts at which both have the same most probable
-token, and acceptance the mean of the sum of min(p, q) over positions of texts drawn at temperature 1.
+longest common subsequence over the sum of lengths), how many tokens of the wanted texts are the most probable ones
+behind those before and, for translations, BLEU of all together. With a draft, over the target's own texts: agreement
+is the share of positions of the greedy texts at which both have the same most probable token, and acceptance the mean
+of the sum of min(p, q) over positions of texts drawn at temperature 1.
 """
 import argparse
 import collections
@@ -39,6 +40,12 @@ def answers(model, tokenizer, sources, drawn, tokens_max=384, rows=64):
 def laws(model, source, text):
     """The distributions of a network at each token of a text."""
     return model(input_ids=torch.tensor([source]), labels=torch.tensor([text])).logits[0].softmax(-1)
+
+
+def right_given(model, sources, wanted):
+    """The share of tokens of wanted texts that a network has right, given those before."""
+    right = [laws(model, source, text).argmax(-1) == torch.tensor(text) for source, text in zip(sources, wanted)]
+    return torch.cat(right).float().mean().item()
 
 
 def right(target, draft, sources, texts):
@@ -75,10 +82,11 @@ def main():
         pairs = [(text, task["target"]) for text, task in zip(texts, tasks)]
         said = [f"{name}: {len(tasks)} tasks", f"equal {sum(a == b for a, b in pairs) / len(pairs):.2f}",
                 f"similarity {sum(similarity(*pair) for pair in pairs) / len(pairs):.3f}"]
+        ids, wanted = (tokenizer([task[side] for task in tasks])["input_ids"] for side in ("source", "target"))
+        said.append(f"tokens {right_given(target, ids, wanted):.3f}")
         if name == "translate":
             said.append(f"BLEU {bleu(pairs):.1f}")
         if draft:
-            ids = tokenizer(sources)["input_ids"]
             drawn = answers(target, tokenizer, sources, drawn=True)
             for what, of, column in [("agreement", greedy, 1), ("acceptance", drawn, 2)]:
                 each = list(right(target, draft, ids, of))

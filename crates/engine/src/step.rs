@@ -229,7 +229,6 @@ impl Engine {
         let started = self.clock.now();
         match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
-                self.is_failing = false;
                 let time = self.clock.since(started);
                 let spans = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
                 let rows = spans().map(|rows| rows.tokens.len() - rows.computed).sum();
@@ -241,10 +240,7 @@ impl Engine {
                 self.times.passes += time.unwrap_or_default();
                 self.process_outputs(scheduled, chance);
             }
-            (Err(error), [entry]) => {
-                self.is_failing = matches!(error, ExecutorError::Failed { .. });
-                self.running[entry.index].finished = Some(FinishReason::Failed(error.to_string()));
-            }
+            (Err(error), [entry]) => self.running[entry.index].finished = Some(FinishReason::Failed(error.to_string())),
             (Err(_), scheduled) => scheduled.iter().for_each(|entry| self.run(std::slice::from_ref(entry), chance)),
         }
     }
@@ -284,7 +280,9 @@ impl Engine {
             }
         };
         let spans: Vec<Span<'_>> = scheduled.iter().map(span).collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() })
+        let done = self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() });
+        self.is_failing = matches!(done, Err(ExecutorError::Failed { .. }));
+        done
     }
 
     /// Processes the outputs of a pass for each sequence in it.

@@ -12,10 +12,11 @@
 use std::borrow::BorrowMut;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use foretoken_engine::{
     Engine, Event, FinishReason, PassTotals, Race, Request, RequestError, SequenceId, Stats, Workload, panic_message,
@@ -132,9 +133,9 @@ impl<T> EngineThread<T> {
         self.counts.totals()
     }
 
-    /// Whether the executor failed the latest pass. Does not wait for the engine.
-    pub fn is_failing(&self) -> bool {
-        self.counts.is_failing.load(Ordering::Relaxed)
+    /// How long ago the executor failed a pass, if none has succeeded since. Does not wait for the engine.
+    pub fn failing_for(&self) -> Option<Duration> {
+        self.counts.failed_at().map(|failed_at| failed_at.elapsed())
     }
 
     /// Whether the thread has ended: the engine or a closure panicked.
@@ -186,7 +187,8 @@ impl<T> Drop for EngineThread<T> {
 #[derive(Default)]
 struct SharedCounts {
     counts: [AtomicUsize; 9],
-    is_failing: AtomicBool,
+    /// When the executor failed the latest pass, if it did.
+    failed_at: Mutex<Option<Instant>>,
 }
 
 impl SharedCounts {
@@ -195,7 +197,11 @@ impl SharedCounts {
         let PassTotals { passes, rows, experts, packed, bytes } = engine.pass_totals();
         let values = [running, waiting, pages, pages_held, passes, rows, experts, packed, bytes];
         self.counts.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
-        self.is_failing.store(engine.is_failing(), Ordering::Relaxed);
+        *self.failed_at() = engine.is_failing().then(Instant::now);
+    }
+
+    fn failed_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.failed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn workload(&self) -> Workload {

@@ -246,8 +246,16 @@ impl Parser {
 }
 
 impl ParsedRequest {
-    /// What becomes of the line once all its requests are answered: in their order.
+    /// What becomes of the line once all its requests are answered: in their order. If the machine could not compute
+    /// one of them, there is no answer, and the line can be tried again.
     pub fn answered(&self, answers: &[Answer]) -> Outcome {
+        let failed = |(answer, record): (&Answer, &RequestRecord)| {
+            Some(complete::failed(&self.context, answer.failure.as_deref()?, record.forbids))
+        };
+        let mut failures = answers.iter().zip(&self.records).filter_map(failed);
+        if let Some(error) = failures.find(|error| error.status.is_server_error()) {
+            return Outcome::Refused(refusal(error));
+        }
         match complete::check(&self.context, &self.records, answers) {
             Ok(()) => Outcome::Answered(complete::object(&self.context, &self.records, None, answers)),
             Err(error) => Outcome::Refused(refusal(error)),

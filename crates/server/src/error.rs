@@ -30,6 +30,8 @@ const SHOWN_MAX: usize = 80;
 
 /// Maximum number of characters of a message.
 const MESSAGE_MAX: usize = 500;
+/// The code of an error of which the executor was the reason, and not the request.
+const EXECUTOR_FAILED: &str = "executor_failed";
 
 /// A found value on one line, shortened.
 pub(crate) fn shown(found: &str) -> String {
@@ -171,13 +173,24 @@ impl ApiError {
         }
     }
 
-    /// Why a running request failed: an error in a field, or else a bug of the server or of the model.
+    /// Why a running request failed: an error in a field, an executor that failed, or else a bug of the server or of
+    /// the model.
     pub(crate) fn from_failure(reason: &str) -> Self {
         let message = Message::of_failure(reason);
         match message.begins_with() {
             Some(_) => Self::of(&Error::Setting(message)),
+            // Another server can answer, so routers that repeat what got 503 are told so.
+            None if reason.starts_with("executor: failed: ") => {
+                Self { code: Some(EXECUTOR_FAILED), ..Self::unavailable(reason) }
+            }
             None => Self::bug(reason),
         }
+    }
+
+    /// Whether it is the server's own fault, which the log has to tell.
+    pub(crate) fn is_servers_fault(&self) -> bool {
+        let is_temporary = self.status == StatusCode::SERVICE_UNAVAILABLE && self.code != Some(EXECUTOR_FAILED);
+        self.status.is_server_error() && !is_temporary
     }
 
     /// The same error with `from` replaced by `to` in its message.

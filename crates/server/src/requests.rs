@@ -23,7 +23,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
 use crate::parse::beams;
-use crate::run::Run;
+use crate::run::{NotBegun, Run};
 use crate::shared::Shared;
 
 /// Largest body, in bytes, that is read without waiting for a permit.
@@ -219,7 +219,10 @@ async fn answer(
     let mut run = started.map_err(|error| context.kind.attribute(error))?;
     if context.kind.options().stream.is_some() {
         let begun = run.begin(context.kind.options().progress).await;
-        begun.map_err(|cut| complete::cut_before_start(&context, cut))?;
+        begun.map_err(|why| match why {
+            NotBegun::Cut(cut) => complete::cut_before_start(&context, cut),
+            NotBegun::Failed(index, why) => complete::failed(&context, &why, run.records()[index].forbids),
+        })?;
     }
     Ok(match (context.kind.options().stream, format) {
         (Some(_), None) => stream::response(context, run),

@@ -78,6 +78,14 @@ pub(crate) struct Run {
     cut: Arc<OnceLock<CutReason>>,
 }
 
+/// Why the answer to requests does not begin.
+pub(crate) enum NotBegun {
+    /// They were cut.
+    Cut(CutReason),
+    /// All of them failed: the index of the first, and its reason.
+    Failed(usize, String),
+}
+
 /// What happened next.
 pub(crate) enum RunEvent {
     /// An event of the request with this index.
@@ -145,21 +153,32 @@ impl Run {
 
     /// Waits until the answer begins, but not forever: for the first event other than the progress of a prompt, which
     /// counts if the client wants it. Nothing is sent to the client before, so that a router may repeat a request
-    /// elsewhere if this server ends while the request is queued.
+    /// elsewhere if this server ends while the request is queued, or cannot compute it.
     ///
     /// # Errors
-    /// The requests were cut before they began.
-    pub(crate) async fn begin(&mut self, wants_progress: bool) -> Result<(), CutReason> {
-        let until = Instant::now() + BEGIN_WAIT;
+    /// The requests were cut before they began, or all of them failed.
+    pub(crate) async fn begin(&mut self, wants_progress: bool) -> Result<(), NotBegun> {
+        let (until, mut failed) = (Instant::now() + BEGIN_WAIT, None);
         loop {
             let Ok(event) = tokio::time::timeout_at(until, self.receive()).await else { return Ok(()) };
-            let is_progress = matches!(event, RunEvent::Event(_, Event::Prompt { .. }));
-            let is_cut = matches!(event, RunEvent::Event(_, Event::Finished { reason: FinishReason::Cancelled, .. }));
+            let has_begun = match (&event, self.cut()) {
+                (RunEvent::Event(_, Event::Prompt { .. }), _) => wants_progress,
+                (RunEvent::Event(_, Event::Finished { reason: FinishReason::Cancelled, .. }), Some(cut)) => {
+                    return Err(NotBegun::Cut(cut));
+                }
+                (RunEvent::Event(index, Event::Finished { reason: FinishReason::Failed(why), .. }), _) => {
+                    failed.get_or_insert((*index, why.clone()));
+                    false
+                }
+                (RunEvent::End, _) => match failed.take() {
+                    Some((index, why)) => return Err(NotBegun::Failed(index, why)),
+                    None => true,
+                },
+                _ => true,
+            };
             self.early.push_back(event);
-            match self.cut() {
-                Some(cut) if is_cut => return Err(cut),
-                _ if is_progress && !wants_progress => {}
-                _ => return Ok(()),
+            if has_begun {
+                return Ok(());
             }
         }
     }

@@ -113,13 +113,14 @@ impl Answering {
 
     fn note_unknown(&mut self, fields: &[String]) {
         for field in fields {
-            if self.unknown.len() == UNKNOWN_NAMED_MAX || !self.unknown.insert(field.clone()) {
+            // One more than are named is known, so that a note says so once.
+            if self.unknown.len() > UNKNOWN_NAMED_MAX || !self.unknown.insert(field.clone()) {
                 continue;
             }
-            self.bar.suspend(|| say(format_args!("note: {}: an unknown field is ignored", on_one_line(field))));
-            if self.unknown.len() == UNKNOWN_NAMED_MAX {
-                self.bar.suspend(|| say("note: further unknown fields are ignored without a note"));
-            }
+            self.bar.suspend(|| match self.unknown.len() > UNKNOWN_NAMED_MAX {
+                true => say("note: further unknown fields are ignored without a note"),
+                false => say(format_args!("note: {}: an unknown field is ignored", on_one_line(field))),
+            });
         }
     }
 

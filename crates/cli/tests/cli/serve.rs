@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{file, program, run, run_with, words};
 
@@ -80,10 +81,21 @@ fn a_server_whose_passes_fail_is_not_healthy() {
     let mut file = std::fs::OpenOptions::new().write(true).open(&path).expect("it can be written");
     file.set_len(8192).expect("it can be cut");
     let failed = answer(&address, "POST /v1/completions", SHORT);
-    assert!(failed.starts_with("HTTP/1.1 500 ") && failed.contains("the file was shortened"), "{failed}");
+    assert!(failed.starts_with("HTTP/1.1 503 ") && failed.contains("the file was shortened"), "{failed}");
+    // Neither a stream nor what needs no pass looks like a success.
+    let streamed = answer(&address, "POST /v1/completions", &SHORT.replace('{', r#"{"stream": true, "#));
+    assert!(streamed.starts_with("HTTP/1.1 503 "), "{streamed}");
+    answer(&address, "POST /v1/completions", &SHORT.replace("\"max_tokens\": 3", "\"max_tokens\": 0"));
     for state in states() {
         assert!(state.starts_with("HTTP/1.1 503 ") && state.contains("found the latest failed"), "{state}");
     }
+    // A router may try again, or nobody would learn that requests succeed.
+    let start = Instant::now();
+    while !states()[1].starts_with("HTTP/1.1 200 ") {
+        assert!(start.elapsed() < Duration::from_secs(60), "it is never ready again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(states()[0].starts_with("HTTP/1.1 503 "));
     file.write_all(&whole).expect("it can be written");
     assert!(text(&ask(&address)) == expected);
     assert!(states().iter().all(|state| state.starts_with("HTTP/1.1 200 ")));

@@ -118,14 +118,13 @@ impl<'a> DrafterMaker<'a> {
     /// Checks that a draft model with an encoder can read the target's source.
     fn check_encoder(&self, draft: &Opened, is_translated: bool) -> Result<(), Error> {
         let (name, target) = (&draft.name, &self.target.name);
-        let expected = match (draft.spec.encoder, self.target.spec.encoder) {
-            (Some(_), None) => format!("no encoder, as {target} has no source for it"),
+        let (expected, found) = match (draft.spec.encoder, self.target.spec.encoder) {
+            (Some(_), None) => (format!("no encoder, as {target} has no source for it"), "an encoder-decoder"),
             (Some(_), Some(_)) if is_translated => {
-                format!("the vocabulary of {target}, whose source its encoder reads")
+                (format!("the vocabulary of {target}, whose source its encoder reads"), "another vocabulary")
             }
             _ => return Ok(()),
         };
-        let found = if is_translated { "another vocabulary" } else { "an encoder-decoder" };
         Err(Error::input(format!("draft model {name}: expected {expected}, found {found}")))
     }
 

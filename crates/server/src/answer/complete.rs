@@ -89,7 +89,7 @@ pub(crate) fn object(
 }
 
 /// The error that the client gets for a failed request. `forbids`: whether the request itself forbids tokens.
-pub(super) fn failed(context: &AnswerContext, why: &str, forbids: bool) -> ApiError {
+pub(crate) fn failed(context: &AnswerContext, why: &str, forbids: bool) -> ApiError {
     // The engine's error if no token is allowed, which is then caused by the request.
     match forbids && why.starts_with("token ") {
         true => ApiError::field("logit_bias", why),

@@ -3,6 +3,7 @@
 //! For a model that is not loaded, the object has its names and that status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -63,15 +64,19 @@ fn defaults(law: &Sampling) -> Value {
     defaults
 }
 
-/// The server is healthy unless an engine has stopped, or its latest pass failed for a reason outside its requests.
+/// For how long the server is not ready after a pass that failed. Then a router may try again.
+const NOT_READY_AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+/// The server is healthy unless an engine has stopped, or its executor failed the latest pass.
 pub(crate) async fn health(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
-    state(&models, "ok")
+    state(&models, "ok", Duration::MAX)
 }
 
-/// Whether routers should send requests: as long as the server is healthy and nobody asked for its shutdown.
+/// Whether routers should send requests: as long as the server is healthy and nobody asked for its shutdown. Without
+/// requests it could not be seen that passes succeed again, so it is ready again some time after one that failed.
 pub(crate) async fn ready(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
     match *models.shared.stage.borrow() {
-        Stage::Serving => state(&models, "ready"),
+        Stage::Serving => state(&models, "ready", NOT_READY_AFTER_FAILURE),
         _ => Err(ApiError::shutting_down()),
     }
 }
@@ -79,14 +84,14 @@ pub(crate) async fn ready(State(models): State<Arc<Models>>) -> Result<Response,
 /// The server's state in a word, with its load.
 ///
 /// # Errors
-/// An engine has stopped, or its latest pass failed.
-fn state(models: &Models, status: &str) -> Result<Response, ApiError> {
+/// An engine has stopped, or its executor failed the latest pass, less than `failure` ago.
+fn state(models: &Models, status: &str, failure: Duration) -> Result<Response, ApiError> {
     let (mut running, mut waiting) = (0, 0);
     for app in models.loaded() {
         if app.engine.has_ended() {
             return Err(ApiError::bug("engine: expected one that runs, found it stopped"));
         }
-        if app.engine.is_failing() {
+        if app.engine.failing_for().is_some_and(|time| time < failure) {
             let found = "found the latest failed (the log says why)";
             return Err(ApiError::unavailable(&format!("engine: expected passes that succeed, {found}")));
         }
