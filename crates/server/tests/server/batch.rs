@@ -140,6 +140,25 @@ fn streams_are_refused_and_other_names_only_without_an_alias() {
     assert_eq!((&response["status_code"], &response["body"]["model"]), (&json!(200), &json!("demo-target")));
 }
 
+/// A line can be tried again if the machine failed one of its answers, but not if its own fields did.
+#[test]
+fn a_failure_of_the_machine_in_one_answer_is_one_of_the_line() {
+    let mut batch = Batch::open(&ServerSettings::default());
+    let body = with(json!({ "prompt": PROMPT, "n": 3, "max_tokens": 2 }), json!({ "seed": 1 }));
+    let line = json!({ "method": "POST", "url": COMPLETIONS, "body": body }).to_string();
+    let request = BatchRequest::of_line(&line).expect("it is a request");
+    let (parsed, requests) = batch.parser.parse(&request, 7).expect("it is valid");
+    let answers = batch.generator.run(requests, &mut |_, _| -> Result<bool, Error> { Ok(true) });
+    let mut answers = answers.expect("the engine accepts them");
+    assert!(matches!(parsed.answered(&answers), Outcome::Answered(_)));
+    answers[1].failure = Some("tokens_min: expected at most 1, found 2".to_string());
+    assert!(matches!(parsed.answered(&answers), Outcome::Answered(_)), "two of them are answers");
+    answers[2].failure = Some("executor: failed: the disk was lost".to_string());
+    let outcome = parsed.answered(&answers);
+    assert!(outcome.is_failure_of_machine(), "{outcome:?}");
+    assert_eq!(outcome.failure(), Some("executor: failed: the disk was lost"));
+}
+
 #[test]
 fn unknown_fields_are_named() {
     let batch = Batch::open(&ServerSettings::default());
