@@ -197,7 +197,6 @@ impl SharedCounts {
         let PassTotals { passes, rows, experts, packed, bytes } = engine.pass_totals();
         let values = [running, waiting, pages, pages_held, passes, rows, experts, packed, bytes];
         self.counts.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
-        *self.failed_at() = engine.is_failing().then(Instant::now);
     }
 
     fn failed_at(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -283,11 +282,15 @@ impl<T: BorrowMut<Engine>> Worker<T> {
     fn step(&mut self) {
         let engine = self.owner.borrow_mut();
         let mut disconnected = Vec::new();
-        for event in engine.step(&mut Race) {
+        let events = engine.step(&mut Race).to_vec();
+        // Before the events, so that whoever has an answer finds what it left behind.
+        self.counts.set(engine);
+        *self.counts.failed_at() = engine.is_failing().then(Instant::now);
+        for event in events {
             let sequence = event.sequence();
             let is_last = matches!(event, Event::Finished { .. });
             let Some(listener) = self.listeners.get(&sequence) else { continue };
-            if !listener(event.clone()) && !is_last {
+            if !listener(event) && !is_last {
                 disconnected.push(sequence);
             }
             if is_last {
@@ -295,6 +298,5 @@ impl<T: BorrowMut<Engine>> Worker<T> {
             }
         }
         disconnected.into_iter().for_each(|sequence| engine.cancel(sequence));
-        self.counts.set(engine);
     }
 }

@@ -265,6 +265,11 @@ pub enum ExecutorError {
     },
 }
 
+impl ExecutorError {
+    /// How the message of [`Failed`](Self::Failed) begins, and no other: requests are not to blame for it.
+    pub const FAILED: &str = "executor: failed: ";
+}
+
 impl fmt::Display for ExecutorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -275,7 +280,7 @@ impl fmt::Display for ExecutorError {
                 write!(f, "position: expected at most {} (the context), found {found}", context_max.saturating_sub(1))
             }
             Self::Rows { found, rows_max } => write!(f, "rows of one pass: expected at most {rows_max}, found {found}"),
-            Self::Failed { message } => write!(f, "executor: failed: {message}"),
+            Self::Failed { message } => write!(f, "{}{message}", Self::FAILED),
         }
     }
 }

@@ -6,7 +6,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use foretoken::line::one_line;
-use foretoken::{Error, Message, RequestError};
+use foretoken::{Error, ExecutorError, Message, RequestError};
 use serde_json::{Value, json};
 
 /// Why a request is refused or failed.
@@ -180,7 +180,7 @@ impl ApiError {
         match message.begins_with() {
             Some(_) => Self::of(&Error::Setting(message)),
             // Another server can answer, so routers that repeat what got 503 are told so.
-            None if reason.starts_with("executor: failed: ") => {
+            None if reason.starts_with(ExecutorError::FAILED) => {
                 Self { code: Some(EXECUTOR_FAILED), ..Self::unavailable(reason) }
             }
             None => Self::bug(reason),

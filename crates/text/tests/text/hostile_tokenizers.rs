@@ -274,7 +274,7 @@ fn a_text_that_would_become_too_long_is_refused() {
     let found = with_field(&base, "normalizer", &replace("x", &"y".repeat(400)));
     let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
     let (harmless, error) =
-        (tokenizer.encode(&"a ".repeat(300_000), false), tokenizer.encode(&"x".repeat(700_000), false));
+        (tokenizer.encode(&"a ".repeat(500_000), false), tokenizer.encode(&"x".repeat(1_000_000), false));
     assert!(!harmless.unwrap().is_empty());
     assert!(error.unwrap_err().to_string().contains("makes at most 268435456 bytes"));
     // It is added to each segment between added tokens.
@@ -284,7 +284,7 @@ fn a_text_that_would_become_too_long_is_refused() {
         "special":false}]"#;
     let found = with_field(&found, "added_tokens", mark);
     let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
-    let error = tokenizer.encode(&"ab".repeat(700_000), false).unwrap_err();
+    let error = tokenizer.encode(&"ab".repeat(1_000_000), false).unwrap_err();
     assert!(error.to_string().contains("makes at most 268435456 bytes"), "{error}");
 }
 

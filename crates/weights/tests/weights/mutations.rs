@@ -16,7 +16,7 @@ use super::safetensors::file;
 use super::{probe, seeds};
 
 /// The duration of each smoke run.
-const SMOKE: Duration = Duration::from_secs(5);
+const SMOKE: Duration = Duration::from_secs(10);
 
 /// Numbers that readers tend to get wrong.
 const EDGES: [u64; 12] = [0, 1, 2, 31, 32, 255, 1 << 16, 1 << 31, 1 << 32, 1 << 60, i64::MAX as u64, u64::MAX];
