@@ -30,8 +30,6 @@ const SHOWN_MAX: usize = 80;
 
 /// Maximum number of characters of a message.
 const MESSAGE_MAX: usize = 500;
-/// The code of an error of which the executor was the reason, and not the request.
-const EXECUTOR_FAILED: &str = "executor_failed";
 
 /// A found value on one line, shortened.
 pub(crate) fn shown(found: &str) -> String {
@@ -181,16 +179,10 @@ impl ApiError {
             Some(_) => Self::of(&Error::Setting(message)),
             // Another server can answer, so routers that repeat what got 503 are told so.
             None if reason.starts_with(ExecutorError::FAILED) => {
-                Self { code: Some(EXECUTOR_FAILED), ..Self::unavailable(reason) }
+                Self { code: Some("executor_failed"), ..Self::unavailable(reason) }
             }
             None => Self::bug(reason),
         }
-    }
-
-    /// Whether it is the server's own fault, which the log has to tell.
-    pub(crate) fn is_servers_fault(&self) -> bool {
-        let is_temporary = self.status == StatusCode::SERVICE_UNAVAILABLE && self.code != Some(EXECUTOR_FAILED);
-        self.status.is_server_error() && !is_temporary
     }
 
     /// The same error with `from` replaced by `to` in its message.

@@ -125,13 +125,12 @@ async fn check_and_log(State(models): State<Arc<Models>>, mut request: Request, 
     }
     let id = shared.request_id(number);
     let status = response.status().as_u16();
-    if let Some(error) = response.extensions().get::<ApiError>() {
-        let ApiError { message: why, param, .. } = error;
+    if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
         // The value found may be part of a prompt.
         let why = (status >= 500 || shared.settings.log_prompts).then_some(why);
-        match error.is_servers_fault() {
-            true => tracing::error!(id, path, status, why, "failed"),
-            false => tracing::debug!(id, path, status, param, why, "refused"),
+        match status {
+            500.. if status != StatusCode::SERVICE_UNAVAILABLE => tracing::error!(id, path, status, why, "failed"),
+            _ => tracing::debug!(id, path, status, param, why, "refused"),
         }
     }
     if let Ok(id) = HeaderValue::from_str(&id) {
